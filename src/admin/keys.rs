@@ -104,8 +104,8 @@ impl KeyOperations<'_> {
             for (id, policy) in limits::stored(self.gate, limit) {
                 let free = max - listed.keys.len();
                 // Requests one key more than there is room for, to find out whether there are more.
-                let mut keys = self.stored_keys(policy, free + 1).await?;
-                listed.more |= keys.len() > free;
+                let (mut keys, more) = self.stored_keys(policy, free + 1).await?;
+                listed.more |= more;
                 keys.truncate(free);
                 for key in keys {
                     let statuses = self.status(self.counting_policy(limit, id, key), key).await?;
@@ -117,15 +117,19 @@ impl KeyOperations<'_> {
         Ok(listed)
     }
 
-    /// The keys of a policy on all servers, at most `max`. A server may still have a key that has moved to another one.
-    async fn stored_keys(&self, policy: &Policy, max: usize) -> Result<Vec<Key>, AdminError> {
-        let mut found = Vec::new();
+    /// The keys of a policy on all servers, at most `max`, and whether a server may have more. A server may still have a key that
+    /// has moved to another one.
+    async fn stored_keys(&self, policy: &Policy, max: usize) -> Result<(Vec<Key>, bool), AdminError> {
+        let (mut found, mut more) = (Vec::new(), false);
         for (index, server) in self.store.iter().enumerate() {
-            let keys = server.store.keys(policy, max - found.len()).await;
+            let free = max - found.len();
+            let keys = server.store.keys(policy, free).await;
             let keys = keys.map_err(|error| unavailable(server, &error))?;
+            // Moved keys count too: the server was asked for no more.
+            more |= keys.len() >= free;
             found.extend(keys.into_iter().filter(|key| self.store.index(*key) == index));
         }
-        Ok(found)
+        Ok((found, more))
     }
 
     /// Resets the count, the denials and the ban of a key; a block stays.

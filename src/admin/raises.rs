@@ -76,7 +76,11 @@ pub(super) fn list(keys: &KeyOperations<'_>) -> RaisesList {
         until: rfc3339(keys.clock.now().after(Micros::from(raise.ends - now))),
         started_by: raise.by.into(),
     };
-    let active = keys.store.iter().flat_map(|server| server.shared.raises.active(now));
+    // A server may still have a raise of a key that has moved to another one, where it has no effect.
+    let active = keys.store.iter().enumerate().flat_map(|(index, server)| {
+        let active = server.shared.raises.active(now);
+        active.into_iter().filter(move |raise| keys.store.index(raise.key) == index)
+    });
     let mut raises: Vec<RaiseInfo> = active.map(info).collect();
     raises.sort_by(|one, other| {
         (&one.limit, &one.until, &one.key).cmp(&(&other.limit, &other.until, &other.key))

@@ -108,7 +108,11 @@ fn consumers_in_redis(sections: &Sections<'_>) -> Vec<Problem> {
     let spec = sections.store.as_ref().map(|store| &store.spec);
     let (Some(span), Some(StoreSpec::Memory)) = (sections.consumers.redis(), spec) else { return Vec::new() };
     let problem = Problem::error(span, "the consumers are in Redis, and [store] has no `url`");
-    vec![problem.help("name the Redis: [store] url = \"redis://127.0.0.1:6379\"").derived()]
+    vec![
+        problem
+            .help("name the Redis: [store] url = \"redis://127.0.0.1:6379\", or `urls` of several servers")
+            .derived(),
+    ]
 }
 
 /// Countries and autonomous systems where the file does not name their database.

@@ -159,7 +159,11 @@ fn urls(item: Item<'_>) -> Option<Vec<RedisTarget>> {
     let items = item.list("such as [\"redis://a:6379\", \"redis://b:6379\"]")?;
     if !(1..=MAX_SERVERS).contains(&items.len()) {
         let problem = item.error(format!("`urls` must have 1 to {MAX_SERVERS} URLs, not {}", items.len()));
-        return item.reject(problem);
+        return item.reject(problem.help(if items.is_empty() {
+            "leave it out to count in this process, or list the servers"
+        } else {
+            "list fewer servers, or write a Redis Cluster in `url`"
+        }));
     }
     let (mut known, mut targets) = (HashSet::new(), Vec::new());
     for item in &items {
@@ -167,12 +171,27 @@ fn urls(item: Item<'_>) -> Option<Vec<RedisTarget>> {
             continue;
         };
         if !known.insert(target.name()) {
-            let problem = item.error("this server is there twice");
-            return item.reject(problem.help("leave it out"));
+            return reject_same_name(*item, &target);
         }
         targets.push(target);
     }
     (targets.len() == items.len()).then_some(targets)
+}
+
+/// Rejects a URL with the name of an earlier one. Two groups of Sentinels can have the same service name, and other servers.
+fn reject_same_name<T>(item: Item<'_>, target: &RedisTarget) -> Option<T> {
+    let problem = match &target.address {
+        RedisAddress::Sentinel { service, .. } => {
+            let title = format!(
+                "two URLs have the service `{service}`; keys are assigned by the name of the service"
+            );
+            item.error(title).help(
+                "give each service its own name, or another database; list each group of Sentinels once",
+            )
+        }
+        _ => item.error("this server is there twice").help("leave it out"),
+    };
+    item.reject(problem)
 }
 
 /// Reads the URL of one of several servers.

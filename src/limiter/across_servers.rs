@@ -5,8 +5,9 @@
 //! since another request was faster, the charges before it are given back (`Delivery::Refused`), also if the client disconnects
 //! meanwhile. So no limit is exceeded; but a competing request may be denied although it would have fitted.
 //!
-//! There is no check if a single server has one to make. Then this process decides the other parts, by grants and shares, and their
-//! charges are made first.
+//! There is no check if a single server has one to make, and what the other parts take can be given back. Then this process decides
+//! the other parts, by grants and shares, and their charges are made first. The check is made nevertheless if another part has a
+//! leaky bucket, whose position can't be given back, or a slot that may need a call.
 //!
 //! A server that is unavailable decides for its keys alone: its part of the request follows `on_store_failure`, and one that has
 //! not replied to the check is not asked again.
@@ -26,31 +27,56 @@ use crate::store::Servers;
 struct Part<'a> {
     server: &'a ServerLimiter,
     charges: Charges,
-    /// Whether only the server can say if it denies the request.
+    /// Whether only the server can say if it denies the request; set by `order`.
     has_checks: bool,
     /// Whether the server has not replied to the check.
     has_failed: bool,
 }
 
-/// The charges by their servers, in the order in which they are made.
-fn parts<'a>(servers: &'a Servers<ServerLimiter>, limits: &Limits, charges: &[Charge]) -> Vec<Part<'a>> {
+impl Part<'_> {
+    /// Whether no limit of this part denies requests.
+    fn is_shadow(&self, limits: &Limits) -> bool {
+        self.charges.iter().all(|charge| limits.policy(charge).shadow)
+    }
+
+    /// Whether a charge takes a position in the queue of a leaky bucket.
+    fn queues(&self, limits: &Limits) -> bool {
+        let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
+        self.charges.iter().any(queues)
+    }
+}
+
+/// The charges by their servers.
+fn parts<'a>(servers: &'a Servers<ServerLimiter>, charges: &[Charge]) -> Vec<Part<'a>> {
     let indices: Vec<usize> = charges.iter().map(|charge| servers.index(charge.key)).collect();
     let own = |(index, server): (usize, &'a ServerLimiter)| {
         let charges: Charges =
             charges.iter().zip(&indices).filter(|(_, of)| **of == index).map(|(charge, _)| *charge).collect();
-        let has_checks = !charges.is_empty() && server.has_checks(limits, &charges);
-        (!charges.is_empty()).then_some(Part { server, charges, has_checks, has_failed: false })
+        (!charges.is_empty()).then_some(Part { server, charges, has_checks: false, has_failed: false })
     };
-    let mut parts: Vec<Part<'a>> = servers.iter().enumerate().filter_map(own).collect();
-    // What this process decides is given back without a call. A position in a leaky bucket's queue can't be given back, so these are
-    // charged late, and limits in shadow mode, which deny nothing, last. The sort is stable, so parts stay in the order of the
+    servers.iter().enumerate().filter_map(own).collect()
+}
+
+/// Puts the parts into the order in which their charges are made.
+fn order(parts: &mut [Part<'_>], limits: &Limits) {
+    for part in &mut *parts {
+        part.has_checks = part.server.has_checks(limits, &part.charges);
+    }
+    // Limits in shadow mode, which deny nothing, are charged last, and leaky buckets late, since a position in a queue can't be
+    // given back. What this process decides is given back without a call. The sort is stable, so parts stay in the order of the
     // servers.
-    parts.sort_by_key(|Part { charges, has_checks, .. }| {
-        let queues = |charge: &Charge| matches!(limits.policy(charge).quota, Quota::LeakyBucket(_));
-        let is_shadow = charges.iter().all(|charge| limits.policy(charge).shadow);
-        (is_shadow, *has_checks, charges.iter().any(queues))
-    });
-    parts
+    parts.sort_by_key(|part| (part.is_shadow(limits), part.queues(limits), part.has_checks));
+}
+
+/// Whether the servers check the charges of a request before they are made.
+fn needs_check(parts: &[Part<'_>], limits: &Limits) -> bool {
+    let keeps_slots = |part: &Part<'_>| part.charges.iter().any(|charge| limits.policy(charge).keeps_slots);
+    let matters = |part: &Part<'_>| !part.is_shadow(limits) && (part.queues(limits) || keeps_slots(part));
+    match parts.iter().filter(|part| part.has_checks).count() {
+        0 => false,
+        1 => parts.iter().any(|part| !part.has_checks && matters(part)),
+        _ => true,
+    }
 }
 
 /// Decides a request: all of its charges are made, or none.
@@ -59,11 +85,12 @@ pub(super) async fn decide(
     limits: &Limits,
     charges: &[Charge],
 ) -> Admission {
-    let mut parts = parts(servers, limits, charges);
+    let mut parts = parts(servers, charges);
     if let Some(denied) = find_known(&parts, limits) {
         return denied;
     }
-    if parts.iter().filter(|part| part.has_checks).count() > 1
+    order(&mut parts, limits);
+    if needs_check(&parts, limits)
         && let Some(denied) = check(&mut parts, limits).await
     {
         return denied;
@@ -94,7 +121,7 @@ pub(super) fn known_denial(
     limits: &Limits,
     charges: &[Charge],
 ) -> Option<Admission> {
-    find_known(&parts(servers, limits, charges), limits)
+    find_known(&parts(servers, charges), limits)
 }
 
 /// See `Limiter::denial_in_redis`.
@@ -103,7 +130,7 @@ pub(super) async fn denial_in_redis(
     limits: &Limits,
     charges: &[Charge],
 ) -> Option<Admission> {
-    check(&mut parts(servers, limits, charges), limits).await
+    check(&mut parts(servers, charges), limits).await
 }
 
 fn find_known(parts: &[Part<'_>], limits: &Limits) -> Option<Admission> {
@@ -127,7 +154,7 @@ pub(super) async fn read(
     (limits, charges): (&Limits, &[Charge]),
     shown: bool,
 ) -> Admission {
-    let parts = parts(servers, limits, charges);
+    let parts = parts(servers, charges);
     let reads = parts.iter().map(async |Part { server, charges, .. }| {
         if shown { server.show(limits, charges).await } else { server.peek(limits, charges).await }
     });
@@ -148,7 +175,7 @@ pub(super) async fn charge_spent(
     limits: &Limits,
     charges: &[Charge],
 ) -> LimitStatuses {
-    let parts = parts(servers, limits, charges);
+    let parts = parts(servers, charges);
     let spent = parts.iter().map(|Part { server, charges, .. }| server.charge_spent(limits, charges));
     let mut statuses: LimitStatuses = join_all(spent).await.into_iter().flatten().collect();
     sort(&mut statuses, limits, charges);
@@ -184,7 +211,8 @@ fn sort(statuses: &mut [LimitStatus], limits: &Limits, charges: &[Charge]) {
         let is_of = |charge: &Charge| (limits.configured(charge), charge.key) == (status.policy, status.key);
         charges.iter().position(is_of)
     };
-    statuses.sort_by_key(place);
+    // A request of Envoy can have many charges.
+    statuses.sort_by_cached_key(place);
 }
 
 /// The parts of a request that have passed. What they have taken is given back when this is dropped: if another part is denied, or

@@ -4,8 +4,8 @@
 //! worker sends requests to the store; debts that other workers add meanwhile are paid by the maintenance of any worker.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::limit::{
     Admitted, Charge, ChargeKind, DecidedCharge, Decision, EntryId, Key, OwedCharges, Policy, PolicyId,
 };
 use crate::sharded::Sharded;
-use crate::store::Memory;
+use crate::store::{Memory, Servers};
 use crate::telemetry::ChargeBack;
 use crate::time::Timestamp;
 
@@ -40,6 +40,9 @@ pub struct OutageLedger {
     max_per_shard: usize,
     /// Notified of the first debt.
     added: Notify,
+    /// The ledgers of the next configuration's servers, which get all debts once they are known: requests in flight under the
+    /// earlier configuration still use this ledger.
+    next: OnceLock<Servers<Arc<Self>>>,
 }
 
 /// The debt of one key.
@@ -72,6 +75,7 @@ impl OutageLedger {
             units: std::array::from_fn(|_| AtomicU64::new(0)),
             max_per_shard: max_keys.div_ceil(SHARDS),
             added: Notify::new(),
+            next: OnceLock::new(),
         }
     }
 
@@ -110,11 +114,30 @@ impl OutageLedger {
 
     /// Counts units by their outcome.
     pub(super) fn count(&self, outcome: ChargeBack, units: u64) {
-        self.units[outcome as usize].fetch_add(units, Ordering::Relaxed);
+        // Ordered like the swap in `move_units`: one of them sees the other.
+        self.units[outcome as usize].fetch_add(units, Ordering::AcqRel);
+        self.move_units();
+    }
+
+    /// Moves the counted units to the next ledger, so that none counts units as paid that another has counted as owed.
+    fn move_units(&self) {
+        let Some(next) = self.next.get().map(Servers::first) else { return };
+        for (units, sum) in self.units.iter().zip(&next.units) {
+            sum.fetch_add(units.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+        }
+        next.move_units();
+    }
+
+    /// The ledger that has the debt of a key instead of this one.
+    fn next(&self, key: Key) -> Option<&Self> {
+        self.next.get().map(|next| &**next.of(key))
     }
 
     /// Whether the key has a debt, which may be being paid: then the store has not been charged for all of its units.
     pub(super) fn has_debt(&self, policy: &Policy, key: Key) -> bool {
+        if self.next(key).is_some_and(|next| next.has_debt(policy, key)) {
+            return true;
+        }
         if self.is_empty() && self.pending_count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -125,7 +148,6 @@ impl OutageLedger {
     /// Records that the store is owed so many units of a charge that the share has made, and that was not sent.
     pub(super) fn record(&self, limits: &Limits, made: &DecidedCharge, owed: u64) {
         let DecidedCharge { charge, decision } = made;
-        self.count(ChargeBack::Owed, owed);
         let policy = limits.policy(charge);
         let (share, whole) = (&limits.share(charge).quota, &policy.quota);
         // A charge is capped at what the share can count.
@@ -135,6 +157,12 @@ impl OutageLedger {
         let admitted = Admitted { share, whole, decision, taken, cost: owed, at: decision.at, is_extra };
         let id = EntryId::new(policy, charge.key);
         let mut debts = self.debts.lock(&id);
+        // Read under the lock: what was added before is moved.
+        if let Some(next) = self.next(charge.key) {
+            drop(debts);
+            return next.record(limits, made, owed);
+        }
+        self.count(ChargeBack::Owed, owed);
         if let Some(debt) = debts.get_mut(&id) {
             debt.adopt(limits, charge.policy, decision.at);
             debt.owed.add(admitted);
@@ -162,6 +190,9 @@ impl OutageLedger {
 
     /// Records a charge that the share has admitted and that is not owed, since the store may have made it.
     pub(super) fn record_unowed(&self, limits: &Limits, charge: &Charge, now: Timestamp) {
+        if let Some(next) = self.next(charge.key) {
+            return next.record_unowed(limits, charge, now);
+        }
         let id = EntryId::new(limits.policy(charge), charge.key);
         if !self.is_empty()
             && let Some(debt) = self.debts.lock(&id).get_mut(&id)
@@ -221,16 +252,18 @@ impl OutageLedger {
         (taken, guard)
     }
 
-    /// Moves all debts into other ledgers, each into the one of its key.
-    pub(super) fn move_to<'l>(&self, next: impl Fn(Key) -> &'l Self) {
+    /// Moves all debts into the ledgers of the next servers, also those that are recorded later.
+    pub(super) fn move_to(&self, next: Servers<Arc<Self>>) {
         const AT_ONCE: usize = 1_024;
+        self.next.get_or_init(|| next);
+        self.move_units();
         loop {
             let (debts, _guard) = self.take(AT_ONCE);
             if debts.is_empty() {
                 return;
             }
             for debt in debts {
-                next(debt.key).restore(debt);
+                self.restore(debt);
             }
         }
     }
@@ -239,6 +272,10 @@ impl OutageLedger {
     pub(super) fn restore(&self, debt: DebtEntry) {
         let id = EntryId::new(debt.policy(), debt.key);
         let mut shard = self.debts.lock(&id);
+        if let Some(next) = self.next(debt.key) {
+            drop(shard);
+            return next.restore(debt);
+        }
         if let Some(known) = shard.get_mut(&id) {
             let (own, mut earlier) = (known.share().quota.clone(), debt.owed.clone());
             earlier.convert(&debt.share().quota, &own);

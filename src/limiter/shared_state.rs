@@ -97,8 +97,8 @@ impl SharedState {
         all
     }
 
-    /// The states for each server of the store of the next configuration. Redis is owed the debts to the earlier store: its counts
-    /// apply from now on.
+    /// The states for each server of the store of the next configuration. Redis is owed the debts to the earlier store, also
+    /// those of requests in flight: its counts apply from now on.
     #[must_use]
     pub fn of_next(earlier: &Servers<Self>, store: &StoreSpec, instances: NonZeroU64) -> Servers<Self> {
         let next = Self::of_servers(store, &earlier.first().fallback, instances);
@@ -109,7 +109,8 @@ impl SharedState {
                 next.map(|state| Self { ledger: Arc::clone(ledger), ..state.clone() })
             }
             StoreSpec::Redis(_) => {
-                earlier.iter().for_each(|state| state.ledger.move_to(|key| &next.of(key).ledger));
+                let ledgers = next.map(|state| Arc::clone(&state.ledger));
+                earlier.iter().for_each(|state| state.ledger.move_to(ledgers.clone()));
                 next
             }
         }

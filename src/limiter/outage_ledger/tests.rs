@@ -114,3 +114,27 @@ fn restored_debts_stay_in_their_steps() {
     let charges: Vec<Charge> = ledger.take(10).0.iter().flat_map(|debt| debt.charges(NOW)).collect();
     assert_eq!(charges, [charge(1, 301).late(NOW)]);
 }
+
+/// Requests in flight under the earlier configuration record and restore debts after its ledger was replaced.
+#[test]
+fn debts_that_are_recorded_after_a_reload_are_owed_to_the_next_servers() {
+    let ledger = OutageLedger::default();
+    (0..50).for_each(|number| add(&ledger, number, 2));
+    let (paid, _guard) = ledger.take(10);
+    let (mut paid, unpaid) = (paid.into_iter(), &charge(60, 1));
+    let next = ["a", "b"].map(|name| (name.to_owned(), Arc::<OutageLedger>::default()));
+    let next = Servers::named(next.into()).unwrap();
+    ledger.move_to(next.clone());
+    (50..100).for_each(|number| add(&ledger, number, 2));
+    ledger.count(ChargeBack::Paid, paid.next().unwrap().units());
+    paid.for_each(|debt| ledger.restore(debt));
+    assert!(ledger.is_empty() && ledger.has_debt(&limits().policies[0], unpaid.key));
+    assert_eq!(next.iter().map(|next| next.len()).sum::<usize>(), 99);
+    assert!((50..100).all(|number| {
+        let key = charge(number, 1).key;
+        next.of(key).has_debt(&limits().policies[0], key)
+    }));
+    let units = next.iter().map(|next| next.units());
+    let units = units.fold([0; 4], |sum, units| std::array::from_fn(|each| sum[each] + units[each]));
+    assert_eq!((units, ledger.units()), ([200, 2, 0, 0], [0; 4]));
+}

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidegate::limit::{Charge, Key, Policy, Quota};
+use tidegate::limit::{Charge, Key, Policy, Quota, Rate};
 use tidegate::limiter::{Delivery, Limiter, Limits, OnStoreFailure, SharedState};
 use tidegate::store::{Memory, RedisSpec, Servers, Store, StoreSpec};
 use tidegate::telemetry::{Counts, StoreCounts};
@@ -201,6 +201,17 @@ fn operators_reach_the_keys_of_all_servers() {
     let moved = servers[0].keys().into_iter().find(|key| key.contains(":each:")).unwrap();
     servers[1].cli(&["set", &moved, "x"]);
     assert_eq!(listed(), before);
+    for [from, to] in [[&servers[0], &servers[1]], [&servers[1], &servers[0]]] {
+        for key in from.keys().iter().filter(|key| key.contains(":each:")) {
+            to.cli(&["set", key, "x"]);
+        }
+    }
+    for max in 1..=before + 1 {
+        let list = json(&proxy, &["list", "--max", &max.to_string()]);
+        let is_whole = list["keys"].as_array().unwrap().len() == before;
+        assert!(is_whole || list["more"] == true, "at most {max}: {list}");
+    }
+    assert_eq!(json(&proxy, &["list"])["more"], false);
 }
 
 #[test]
@@ -229,6 +240,13 @@ fn a_server_can_be_added_while_requests_are_served() {
     assert_eq!(moved + stayed, all.len());
     let added = servers[2].keys().iter().filter(|key| key.contains(":each:")).count();
     assert_eq!(added, moved);
+    proxy.reload(&config(2));
+    for value in &all {
+        keys(&proxy, &["raise", "each", value, "--by", "2x", "--for", "1h"]);
+    }
+    proxy.reload(&config(3));
+    let raised = || json(&proxy, &["raises"])["raises"].as_array().unwrap().len();
+    eventually("the raises of keys that have moved are not listed", || raised() == stayed);
 }
 
 /// A limiter of its own process over these servers, and a key of each of them.
@@ -292,6 +310,35 @@ fn a_denied_request_is_charged_on_no_server() {
             })
             .await;
         }
+    }));
+}
+
+/// A position in the queue of a leaky bucket can't be given back, so the other server is asked first.
+#[test]
+fn a_denied_request_takes_no_position_in_the_queue_of_an_unavailable_server() {
+    let mut servers: [RedisServer; 2] = start_servers();
+    servers.sort_by_key(RedisServer::url);
+    run(LocalSet::new().run_until(async {
+        let ((own, keys), (other, _)) = (limiter(&servers).await, limiter(&servers).await);
+        let queue = Quota::leaky_bucket(Rate::new(1, Micros(86_400_000_000)).unwrap(), 0).unwrap();
+        let all = vec![
+            (bucket("a", 1), OnStoreFailure::Deny),
+            (Policy::new("queue", queue), OnStoreFailure::Local),
+            (bucket("probe", 1), OnStoreFailure::Deny),
+        ];
+        let limits = Limits::new(all, NonZeroU64::MIN);
+        let mut maintenance = JoinSet::new();
+        own.spawn_maintenance(&mut maintenance);
+        assert!(other.decide(&limits, &[charge(0, keys[0])]).await.verdict.is_ok());
+        servers[1].kill();
+        let probe = [charge(2, keys[1])];
+        eventually_async("the breaker is open", async || {
+            own.decide(&limits, &probe).await.verdict.is_err() && own.known_denial(&limits, &probe).is_some()
+        })
+        .await;
+        let queued = charge(1, keys[1]);
+        assert!(own.decide(&limits, &[charge(0, keys[0]), queued]).await.verdict.is_err());
+        assert!(own.decide(&limits, &[queued]).await.verdict.is_ok(), "the queue is empty");
     }));
 }
 
