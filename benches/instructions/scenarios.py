@@ -62,7 +62,8 @@ BY_CONSUMER = limit("l", "100000/s", 100000, "consumer")
 SECOND = limit("second", "200000/s", 200000, "client_ip")
 THIRD = limit("third", "300000/s", 300000, "client_ip")
 
-OVERLOAD = '[upstreams.calm]\nservers = ["http://{upstream}"]\noverload = true\n'
+# Above the number of connections, so that no request waits.
+OVERLOAD = '[upstreams.calm]\nservers = ["http://{upstream}"]\noverload.min_limit = 64\n'
 BODY = b"b" * 2048
 ROUND_ROBIN = servers("round_robin")
 HASH = servers("hash:header:x-api-key")
@@ -109,7 +110,7 @@ SCENARIOS = {
     ),
     "round-robin": Scenario("plain, with two servers that take turns", ROUND_ROBIN, upstream="two"),
     "hash": Scenario("plain, with two servers, chosen by the hash of a header", HASH, upstream="two"),
-    "overload": Scenario("plain, with an upstream that has `overload = true`", OVERLOAD, upstream="calm"),
+    "overload": Scenario("plain, with an upstream that has `overload`, below its limit", OVERLOAD, upstream="calm"),
     "logged": Scenario("plain, with the access log as JSON", access="json"),
     "traced": Scenario("plain, with one in a hundred requests traced", TRACING),
     "tls": Scenario("plain, over a kept connection with TLS", client=Client.TLS),
