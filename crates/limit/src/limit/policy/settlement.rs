@@ -81,7 +81,10 @@ impl Policy {
         if !self.records_creation() || !has_state(&next) {
             return Timestamp::default();
         }
-        let continues = |record: &&Record| has_state(record) && !self.has_drained(record.state.as_ref(), now);
+        // A denial that counts towards a ban changes the record and not its state.
+        let continues = |record: &&Record| {
+            has_state(record) && (!self.has_drained(record.state.as_ref(), now) || record.state == next.state)
+        };
         record.filter(continues).map_or(now, |record| record.created.min(now))
     }
 

@@ -39,6 +39,22 @@ fn the_last_denial_of_the_threshold_starts_the_ban() {
     );
 }
 
+/// A denial that is counted, at a time when the debt has drained, does not begin another debt: a clock that is a little behind
+/// still refunds units of the first.
+#[test]
+fn a_counted_denial_begins_no_debt() {
+    let rate = Rate::new(97, Micros(60_000_000)).unwrap();
+    let ban = Ban { after: 3, within: Micros(1), length: Micros(1) };
+    let quota = Quota::interval_bucket(rate, 3).unwrap();
+    let policy = Policy { ban: Some(ban), ..Policy::new("a", quota).with_settlement(1) };
+    let taken = policy.decide(None, Timestamp(0), &charge(3, ChargeKind::Take)).next.unwrap();
+    let denied = policy.decide(Some(&taken), Timestamp(60_000_999), &charge(4, ChargeKind::Take));
+    let record = denied.next.unwrap();
+    assert_eq!((denied.decision.allowed, record.penalty.unwrap().denials), (false, 1));
+    let refund = charge(1, ChargeKind::Take).refund(Timestamp(0));
+    assert_eq!(policy.decide(Some(&record), Timestamp(59_999_999), &refund).decision.remaining, 1);
+}
+
 #[test]
 fn a_check_decides_and_takes_nothing() {
     let policy = policy();
