@@ -15,7 +15,7 @@ use crate::telemetry::{SpanCounts, TopKeys, Tracer};
 use crate::time::{monotonic, periodic};
 use crate::upstream::{HealthMonitor, SharedUpstream};
 
-/// The longest pause before it is looked again whether an earlier configuration is in use.
+/// The longest pause between two checks whether an earlier configuration is in use.
 const MAX_DROP_PAUSE: Duration = Duration::from_mins(1);
 
 /// Fetches the keys of tokens, and starts refreshing them. Listeners accept connections meanwhile, but serve them only

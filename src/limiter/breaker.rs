@@ -8,9 +8,9 @@
 //! Error replies of a cluster open the breaker only if a probe fails as well: a node may fail for its keys alone, and requests
 //! for the keys of other nodes may be rare, since held grants decide most of them.
 //!
-//! Each worker has one for each server of the store. Ten failures in a row within at least 100 ms, or a connection that is missing for 100 ms,
-//! open it. A request that was not sent does not count as a failure, so a short stall does not open it, however many requests
-//! fail; if the server is still stalled half a second after the first failure, a failed probe does. Then only probes are sent,
+//! Each worker has one for each server of the store. Ten failures in a row within at least 100 ms, or a connection that is missing
+//! for 100 ms, open it. A request that was not sent does not count as a failure, so a short stall does not open it, however many
+//! requests fail; if the server is still stalled half a second after the first failure, a failed probe does. Then only probes are sent,
 //! and each limit follows `on_store_failure` without waiting. A probe is a real charge, so that a server that can't write fails
 //! it too. A successful probe makes the breaker half-open ("on trial"), and only a successful request closes it: the log has
 //! one line for each change even if a slow store replies to every probe. Probes also run before the worker accepts connections,

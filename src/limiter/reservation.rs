@@ -25,7 +25,7 @@ use crate::boxed::rare;
 use crate::limit::{Charge, Charges, DecidedCharge, EntryId, Policy, PolicyId};
 use crate::telemetry::SettledOutcome;
 
-/// From this many decisions on, what another one takes is added to the last.
+/// The most decisions whose units are kept apart: those of further ones are added to the last.
 const MAX_PARTS: usize = 8;
 
 /// Units that a request holds. [`Reservation::respond`] and [`Reservation::settle`] refund or charge the difference to what the
@@ -40,7 +40,7 @@ pub struct Reservation {
     /// Where the units were taken: by the decision on the request, and then by those on more units.
     parts: SmallVec<[Part; 1]>,
     delivery: Delivery,
-    /// Those of the same request on other servers of the store, which have no further ones.
+    /// The reservations of the same request on other servers of the store; theirs are empty.
     others: Vec<Self>,
 }
 

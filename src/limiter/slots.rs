@@ -71,7 +71,7 @@ pub(super) struct SlotSet {
     charges: SmallVec<[Charge; 2]>,
     /// Kept slots that the request has taken, until it passes: they need no call to the store.
     kept: Vec<KeptSlot>,
-    /// Those of the same request on another server.
+    /// The slots of the same request on another server.
     others: Option<Rc<SlotSet>>,
 }
 
@@ -331,7 +331,7 @@ impl SlotSet {
         self.kept.iter().find(|kept| kept.held.charge.holder == charge.holder)
     }
 
-    /// Adds those of the same request on other servers.
+    /// Adds the slots of the same request on other servers.
     pub fn add_server(&mut self, others: Option<Rc<Self>>) {
         self.others = others;
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::limit::{Charge, Key};
 
-/// Something that each server of a store has, in the order of their names.
+/// A value for each server of a store, in the order of their names.
 #[derive(Clone, Debug)]
 pub struct Servers<T> {
     first: T,
@@ -84,7 +84,7 @@ impl<T> Servers<T> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Something else that each of them has.
+    /// Another value for each of them.
     pub fn map<U>(&self, mut each: impl FnMut(&T) -> U) -> Servers<U> {
         Servers {
             first: each(&self.first),
@@ -93,7 +93,7 @@ impl<T> Servers<T> {
         }
     }
 
-    /// These, each with what the same server has there. Both must be of the same store.
+    /// Pairs of these values and those of the same servers in `there`. Both must be of the same store.
     #[must_use]
     pub fn zip<'a, U>(&'a self, there: &'a Servers<U>) -> Servers<(&'a T, &'a U)> {
         Servers {

@@ -34,8 +34,8 @@ keys! {
         /// The longest that a new connection may take, including the TLS handshake; see
         /// [below](#connections-that-take-long)
         connect_timeout: Duration<MILLISECOND, DAY> = "5s";
-        /// The longest that a request waits for a connection while all are in use. With `overload` that is
-        /// enforced it is 500 ms unless given, and a wait for admission is at most 100 ms
+        /// The longest that a request waits for a connection while all are in use. With `overload`, unless
+        /// its `mode` is `"shadow"`, the default is 500 ms, and a wait for admission is at most 100 ms
         pending_timeout: Duration<MILLISECOND, DAY> = "3s";
         /// From the end of the request to the head of the response
         response_timeout: Duration<MILLISECOND, DAY> = "60s";
@@ -56,15 +56,15 @@ keys! {
         /// A limit of requests in flight over all workers, which is learned, with priorities and a fair queue: `true` or a table;
         /// see [below](#overload)
         overload: Either<Boolean, KeyTable<OverloadKeys>> = false, by hand;
-        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` that is enforced it is 256
-        /// unless given
+        /// Requests over all workers that may wait for a connection, 0 for none. With `overload` the default is 256 unless
+        /// its `mode` is `"shadow"`
         max_pending: Integer<0, 1_000_000, usize> = 1024;
         /// Requests of one client in flight at once over all workers, up to the last byte of the response; more get
         /// 429 with `Retry-After: 1`. 0 for no limit
         max_requests_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
-        /// The most tunnels (WebSockets and other upgrades) that one client has open at once, over all workers. Further handshakes get 503. 0 for no limit. With
-        /// `overload` clients are told apart by `fair_by`, and it is 64 unless given if that is enforced; see
-        /// [tunnels](../overload.md#tunnels)
+        /// The most tunnels (WebSockets and other upgrades) that a client can have open at once, over all workers. Further
+        /// handshakes get 503. 0 for no limit. With `overload`, a client is identified by `fair_by`, and the default is 64
+        /// unless `mode` is `"shadow"`; see [tunnels](../overload.md#tunnels)
         max_tunnels_per_client: Integer<0, 1_000_000, Option<NonZeroUsize>> = 0;
         /// Health checks, such as `{ path = "/healthz" }`
         health: KeyTable<HealthKeys> => resilience::health;

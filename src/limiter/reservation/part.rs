@@ -63,8 +63,8 @@ impl Part {
         held.chain(self.taken.iter().flat_map(|taken| taken.charges()))
     }
 
-    /// Adds units of the same limits and keys that the store has taken later, so that a refund counts them as taken when these were:
-    /// it refunds no more than it would. Returns whether it has; otherwise nothing changes.
+    /// Adds units of the same limits and keys that the store has taken later, and counts them as taken at the time of the earlier ones: a
+    /// refund returns no more than it would otherwise. Returns whether it has; otherwise nothing changes.
     pub fn merge(&mut self, later: &Self) -> bool {
         let is_plain = |part: &Self| {
             part.taken.is_none() && matches!(&part.origin, Origin::Store(shares) if shares.is_empty())

@@ -150,8 +150,8 @@ impl RedisTarget {
 }
 
 impl RedisTarget {
-    /// The name by which keys are assigned to this server if there are several: what is no matter of how it is reached, so that TLS
-    /// or another password moves no keys.
+    /// The name by which keys are assigned to this server if there are several: without user, password and TLS, so that a change of
+    /// these moves no keys.
     #[must_use]
     pub fn name(&self) -> String {
         let Self { address, database, .. } = self;

@@ -37,8 +37,8 @@ pub enum Released<T> {
 /// The order of calls for a request:
 ///
 /// 1. [`Self::refuse_at_once`] before other costs, such as a call to a store. Takes no lock while no request waits.
-/// 2. [`Self::try_admit`]: only atomic operations. If it fails, [`Self::arrive`] with the item that stands for the request, such as
-///    the sender of a channel; or [`Self::arrive_late`] if the request has waited for as long as it may.
+/// 2. [`Self::try_admit`]: only atomic operations. If it fails, [`Self::arrive`] with the item that the queue keeps for the request,
+///    such as the sender of a channel; or [`Self::arrive_late`] if the request has waited for as long as it may.
 /// 3. [`Self::record`] with the head of its response, into the worker's own [`Samples`].
 /// 4. [`Self::finish`] when it is no longer in flight.
 ///
